@@ -12,6 +12,7 @@ import thunder
 from new_processes import run_python
 from store.kept_worlds import write
 from thunder_store import ArtefactError
+from thunder_store.environment import _AT_START
 
 MODEL = """
 import torch
@@ -50,7 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("alone")
     write(folder, {"model.py": MODEL})
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
+    # the variables that this process began with: libraries have added others since
+    environment = {**_AT_START, "PYTHONPATH": path}
     ran = run_python("-c", SAVE, env=environment, cwd=folder, imported=("thunder", "thunder_store.entries"))
     assert ran.returncode == 0, ran.stderr
     (folder / "model.py").unlink()
